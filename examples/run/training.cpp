@@ -114,7 +114,7 @@ int run_training(const TrainingSetup& described) {
   if (setup.options.axes == "auto") choose_axes(setup);
   const auto& options = setup.options;
   if (const auto& pipeline = options.pipeline; !options.evaluate_only && !options.elastic) {
-    const auto step = batching_of(setup).plan(1).micro_batches();
+    const auto step = batching_of(setup).plan(options.from.steps_done + 1).micro_batches();
     const auto share = dhp::part_of(step, options.layout.data, 0).size();
     (void)dhp::all_stages(pipeline.schedule, options.layout.pipeline, static_cast<int>(share),
                           pipeline.chunks);  // a file may be for other stages or micro-batches

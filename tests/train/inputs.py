@@ -87,7 +87,7 @@ TABLE = [
     ("bert", ["--schedule", "pipe.csv"], 2, "--schedule pipe.csv is a device, a pipe or a folder; give a file"),
     ("bert", ["--schedule", "nowhere.csv"], 2, "cannot open nowhere.csv: No such file"),
     ("bert", ["--schedule", "wrong.csv"], 2, 'wrong.csv, line 1, cell 2: "0X0" is no action; give the part of the model'),
-    ("bert", [*BERT, "--schedule", "late.csv", "--pipeline-parallel", "2"], 1, "micro-batch 1"),
+    ("bert", [*BERT, "--schedule", "late.csv", "--pipeline-parallel", "2"], 2, "micro-batch 1"),
     ("bert", ["--steps", "3", "--epochs", "2"], 2, "--steps excludes --epochs"),
     ("bert", ["--config", "nowhere.toml"], 2, "File does not exist: nowhere.toml"),
     ("bert", ["--save="], 2, "--save is empty: is a shell variable unset? (--help"),

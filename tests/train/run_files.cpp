@@ -306,7 +306,7 @@ TEST_CASE("run files: only damage is passed over, and nobody goes on with half a
     CHECK(has(message_of([&] { (void)of.run.resume(path); }), what));
   };
   Alone other;
-  says(other, saves + "/latest", "Not a directory");
+  says(other, saves + "/latest", " is a file; give the folder of a run");
   const auto weights = folder / "weights";
   std::filesystem::create_directory(weights);
   export_weights(saves, weights + "/model.safetensors");

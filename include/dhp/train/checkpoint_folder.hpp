@@ -117,8 +117,8 @@ class CheckpointFolder {
         found.push_back(name);
     }
     using enum std::errc;
-    check(!error || error == no_such_file_or_directory, "cannot read ", path_, ": ",
-          error.message());
+    check(!error || error == no_such_file_or_directory || error == not_a_directory, "cannot read ",
+          path_, ": ", error.message());
     return found;
   }
   static void rename(const std::string& from, const std::string& to) {

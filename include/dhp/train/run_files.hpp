@@ -53,6 +53,9 @@ class RunFiles : detail::NonCopyable {
   /// if it has weights instead, which begin a run and are loaded by load().
   bool resume(const std::string& folder) {
     wait();  // for the first checkpoint
+    std::error_code error;
+    check(!std::filesystem::is_regular_file(folder, error), folder,
+          " is a file; give the folder of a run");
     if (!checkpoint_.is_there(run_.device(), folder)) return false;
     check(!WeightFiles::are_at(folder), folder,
           " has weights but no checkpoint to resume after; files().load() begins with weights");
