@@ -264,7 +264,7 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
       std::printf("%.1f %% efficient\n", 100 * alone[0].time.total() / found[0].time.total());
     else if (samples % ranks != 0)
       std::printf("unknown, as one host's part of the samples is not a whole number\n");
-    else std::printf("unknown, as one host cannot hold or divide the model\n");
+    else std::printf("unknown, as no layout of one host fits the options and its memory\n");
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   std::printf("$: of %lld samples; planned in %.1f s\n", static_cast<long long>(epoch_of(of)),

@@ -48,7 +48,7 @@ page = page_of(H100, "--gpus", "1000000", *SMALL["bert"], "--global-batch", "100
 assert "from one host of 8 to 1000000 ranks" in page, page
 for more, why in [(["--gpus", "12", "--global-batch", "32"], "as one host's part of the samples is not a whole number"),
                   (["--gpus", "24", "--global-batch", "24", "--pipeline-parallel", "3"],
-                   "as one host cannot hold or divide the model")]:
+                   "as no layout of one host fits the options and its memory")]:
     page = page_of(H100, *SMALL["bert"], *more)
     assert f"ranks: unknown, {why}" in page, page
 # More ranks than a process can start as threads.
